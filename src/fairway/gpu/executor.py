@@ -95,6 +95,8 @@ class Executor:
             started = self._start()
             if not started:
                 self._wait_for_device()
+        # The warden looks here for when that was: to end may take longer than a job waits to be hosted.
+        (self._folder / "idle").touch()
         self._suspicion.forget()
 
     def _is_idle(self) -> bool:

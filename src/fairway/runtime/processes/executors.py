@@ -8,7 +8,7 @@ it dies, and ends with it. It outlives the scheduler: a scheduler that starts ag
     warden.json     the warden's process, and the GPU
     wanted          touched before a job comes, so that an executor that is about to end does not
     executor.log    what the executor writes
-    run/            belongs to the user: the socket, and what the executor notes
+    run/            belongs to the user: the socket, and what the executor notes, such as when it had nothing to do
 """
 
 from __future__ import annotations
@@ -185,9 +185,10 @@ class Warden:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def _is_wanted(self) -> bool:
-        """Whether a job was announced after the executor made up its mind to end."""
+        """Whether a job was announced after the executor made up its mind to end, however long it took to end."""
         try:
-            return time.time() - (self.folder / "wanted").stat().st_mtime < self._idle_s
+            decided_s = (self.folder / "run" / "idle").lstat().st_mtime
+            return (self.folder / "wanted").stat().st_mtime > decided_s - self._idle_s
         except OSError:
             return False
 
