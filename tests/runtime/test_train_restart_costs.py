@@ -14,6 +14,7 @@ from training import ENVIRONMENT
 
 from fairway.runtime.daemon.scheduler import Scheduler
 from fairway.runtime.jobs.estimates import RESTART_S
+from fairway.runtime.jobs.observations import LEAST_COST_S
 from fairway.runtime.jobs.records import JobRecord, JobState
 
 SLOW = """
@@ -62,15 +63,16 @@ def test_what_restarts_of_a_running_job_cost_reaches_the_snapshot_and_stays(fold
         wait_for(lambda: len(job.attempts) == 2 and job.attempts[1].start_s is not None, "its second start")
         seen_s = scheduler.observations.restarts.expected_s(job.request, job.attempts)
         assert seen_s > 0.5 + first.stop_s
-        wait_for(lambda: cost_of(scheduler, job) == pytest.approx(seen_s), "both to count")
+        close = pytest.approx(seen_s, abs=LEAST_COST_S)
+        wait_for(lambda: cost_of(scheduler, job) == close, "both to count")
     time.sleep(1.0)
     with live_scheduler(folder, 1) as scheduler:
         job = scheduler.store[0]
-        assert cost_of(scheduler, job) == pytest.approx(seen_s)
+        assert cost_of(scheduler, job) == close
         assert scheduler.observations.restarts.expected_s(job.request) == pytest.approx(seen_s, rel=0.3)
         read = job.progress.read_bytes
         wait_for(lambda: job.progress.read_bytes > read, "it to report to the new scheduler")
         # It has run for a while: that is not how long it took to start.
-        assert cost_of(scheduler, job) == pytest.approx(seen_s)
+        assert cost_of(scheduler, job) == close
         scheduler.cancel(job.id)
         wait_for(lambda: not scheduler.engine.attempts.live)
