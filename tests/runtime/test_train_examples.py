@@ -85,7 +85,7 @@ def test_an_adaptive_training_goes_on_with_what_it_has_measured(tmp_path: Path) 
 def test_an_unmodified_script_is_suspended_in_place(tmp_path: Path) -> None:
     told = alone(*example("unmodified"), "--pause", "0")
     with staged(tmp_path) as stage:
-        record = stage.submit(*example("unmodified"), preempt="suspend")
+        record = stage.submit(*example("unmodified"), "--pause", "0.03", preempt="suspend")
         for mark in ("step 20", "step 50"):
             wait_for(lambda mark=mark: mark in stage.log(record), mark)
             stage.give(0)
