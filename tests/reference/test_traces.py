@@ -25,6 +25,8 @@ COUNTS = {
     "gavel/traces/gavel_single_200j_lam180_s42.trace": ("gavel", 200),
     "gavel/traces/max_min_fairness.trace": ("gavel", 96),
     "gavel/traces/minimize_makespan.trace": ("gavel", 100),
+    "gavel/traces/shockwave_256gpus_900jobs.trace": ("shockwave", 900),
+    "gavel/traces/shockwave_64gpus_220jobs.trace": ("shockwave", 220),
     "gavel/traces/shockwave_tacc_120jobs.trace": ("shockwave", 120),
     "gavel/traces/small_test.trace": ("gavel", 20),
     "muri/cluster_exp_trace.csv": ("muri", 400),
