@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairway.core.foreign import ForeignNames
+from fairway.runtime.processes.foreign import ForeignNames
 
 _SITE = "it concerns another site"
 _PLACE = "Fairway chooses the machines"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairway.core.errors import InputError
-from fairway.core.foreign import ForeignNames
+from fairway.runtime.processes.foreign import ForeignNames
 
 _CLOUD = "it is about clouds"
 _CLUSTER = "it is about the cluster of Kubernetes"

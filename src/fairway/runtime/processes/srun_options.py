@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairway.core.foreign import ForeignNames
+from fairway.runtime.processes.foreign import ForeignNames
 
 SHORT = {
     "A": "account",
